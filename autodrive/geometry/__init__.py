@@ -1,0 +1,1 @@
+"""Box conventions, frames of reference and camera projection."""

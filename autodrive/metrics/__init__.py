@@ -1,0 +1,3 @@
+from .nuscenes_detection import NuScenesDetectionMetric
+
+__all__ = ["NuScenesDetectionMetric"]
