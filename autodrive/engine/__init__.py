@@ -1,0 +1,1 @@
+"""Training, evaluation and inference on mmengine's Runner."""

@@ -1,0 +1,1 @@
+"""Pictures of scenes, predictions and trainings, and the report that shows them."""
