@@ -76,6 +76,9 @@ class StopOnSignalHook(Hook):
         if self.stopped:
             runner.train_loop.stop_training = True
 
+    def after_train(self, runner) -> None:
+        self.release()
+
     def release(self) -> None:
         """Gives the signals back to who had them before training."""
         for number, handler in self._handlers.items():

@@ -92,6 +92,8 @@ def _ask(python: str, env: Mapping[str, str]) -> Path | None:
 
 
 def _read_torch(folder: Path) -> Torch:
+    # The same path however it was found: another spelling in a command compiles everything again.
+    folder = folder.resolve()
     text = (folder / "version.py").read_text()
 
     def value(name: str) -> str | None:

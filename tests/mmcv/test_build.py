@@ -500,7 +500,7 @@ STABLE_TORCH_LIBRARY_IMPL(mmcv, CPU, m) { m.impl("probe", TORCH_BOX(&probe)); }
 
 @pytest.mark.slow
 def test_pip_builds_installs_and_rebuilds_only_what_changed(tmp_path):
-    """K27: pip with its default build isolation, then without after touching one file."""
+    """K27: pip with its default build isolation, again after touching one file, and without."""
     import torch
 
     source, site = tmp_path / "mmcv", tmp_path / "site"
@@ -538,6 +538,8 @@ def test_pip_builds_installs_and_rebuilds_only_what_changed(tmp_path):
     assert "no work to do" in pip("--upgrade", str(source))
     kernel = source / "csrc/cpu/probe.cpp"
     kernel.write_text(kernel.read_text().replace("= 2 *", "= 3 *"))
-    again = pip("--upgrade", "--no-build-isolation", str(source))
+    again = pip("--upgrade", str(source))
     assert re.findall(r"\] compile (\S+)", again) == [str(kernel)]
+    # Another environment may have another ninja, which may start anew: it must build all the same.
+    pip("--upgrade", "--no-build-isolation", str(source))
     assert installed("print(torch.ops.mmcv.probe(torch.ones(1)).item())") == "3.0\n"
