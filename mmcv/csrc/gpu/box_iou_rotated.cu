@@ -9,10 +9,9 @@ namespace {
 template <typename T>
 void launch(const Tensor& boxes1, const Tensor& boxes2, const Tensor& output, bool iof,
             bool aligned, bool clockwise) {
-  box_iou_rotated_kernel<T>
-      <<<gpu::blocks_for(output.numel()), gpu::kBlockSize, 0, current_stream(boxes1)>>>(
-          data<T>(boxes1), data<T>(boxes2), mutable_data<T>(output), output.numel(), boxes2.size(0),
-          iof, aligned, clockwise ? T(1) : T(-1));
+  gpu::launch(box_iou_rotated_kernel<T>, threads_for(output.numel(), boxes1), data<T>(boxes1),
+              data<T>(boxes2), mutable_data<T>(output), output.numel(), boxes2.size(0), iof,
+              aligned, clockwise ? T(1) : T(-1));
 }
 
 Tensor box_iou_rotated_gpu(const Tensor& boxes1, const Tensor& boxes2, bool iof, bool aligned,

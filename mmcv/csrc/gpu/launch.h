@@ -47,6 +47,11 @@ inline gpu::Stream current_stream(const Tensor& tensor) {
       MMCV_CHECK(false, name, ": dtype must be float32, float64, float16 or bfloat16"); \
   }
 
+// One thread for each of `count` pieces of work, in blocks of the usual size.
+inline gpu::Launch threads_for(int64_t count, const Tensor& tensor) {
+  return {gpu::blocks_for(count), gpu::kBlockSize, current_stream(tensor)};
+}
+
 inline void check_launch(const char* name) {
   const char* error = gpu::last_error();
   MMCV_CHECK(error == nullptr, name, ": kernel launch failed: ", error);

@@ -44,11 +44,10 @@ struct Forward {
   void operator()() const {
     using acc_t = typename gpu::Accumulate<scalar_t>::type;
     const MsDeformAttnSize size = size_of(value, locations);
-    ms_deform_attn_kernel<scalar_t, Width, Lanes>
-        <<<gpu::blocks_for(size.B * size.Q * size.H * Lanes), gpu::kBlockSize, 0,
-           current_stream(value)>>>(data<scalar_t>(value), data<int64_t>(shapes),
-                                    data<int64_t>(starts), data<acc_t>(locations),
-                                    data<acc_t>(weights), mutable_data<scalar_t>(output), size);
+    gpu::launch(ms_deform_attn_kernel<scalar_t, Width, Lanes>,
+                threads_for(size.B * size.Q * size.H * Lanes, value), data<scalar_t>(value),
+                data<int64_t>(shapes), data<int64_t>(starts), data<acc_t>(locations),
+                data<acc_t>(weights), mutable_data<scalar_t>(output), size);
   }
 };
 
@@ -61,13 +60,12 @@ struct Backward {
   void operator()() const {
     using acc_t = typename gpu::Accumulate<scalar_t>::type;
     const MsDeformAttnSize size = size_of(value, locations);
-    ms_deform_attn_backward_kernel<scalar_t, sum_t, Width, Lanes>
-        <<<gpu::blocks_for(size.B * size.Q * size.H * Lanes), gpu::kBlockSize, 0,
-           current_stream(value)>>>(
-            data<scalar_t>(grad_output), data<scalar_t>(value), data<int64_t>(shapes),
-            data<int64_t>(starts), data<acc_t>(locations), data<acc_t>(weights), scale,
-            mutable_data<sum_t>(grad_value), mutable_data<acc_t>(grad_locations),
-            mutable_data<acc_t>(grad_weights), size);
+    gpu::launch(ms_deform_attn_backward_kernel<scalar_t, sum_t, Width, Lanes>,
+                threads_for(size.B * size.Q * size.H * Lanes, value), data<scalar_t>(grad_output),
+                data<scalar_t>(value), data<int64_t>(shapes), data<int64_t>(starts),
+                data<acc_t>(locations), data<acc_t>(weights), scale,
+                mutable_data<sum_t>(grad_value), mutable_data<acc_t>(grad_locations),
+                mutable_data<acc_t>(grad_weights), size);
   }
 };
 

@@ -16,11 +16,11 @@ void launch(const Tensor& boxes, const Tensor& mask, const Tensor& removed, cons
   const int64_t count = boxes.size(0), words = removed.size(0);
   const dim3 grid(static_cast<unsigned>(words), static_cast<unsigned>(std::min(words, kMaxGridY)));
   const gpu::Stream stream = current_stream(boxes);
-  nms_mask_kernel<T><<<grid, kNmsTile, 0, stream>>>(data<T>(boxes), mutable_data<int64_t>(mask),
-                                                    count, words, static_cast<T>(iou_threshold),
-                                                    static_cast<T>(offset));
-  nms_reduce_kernel<<<1, kNmsReduceSize, 0, stream>>>(
-      data<int64_t>(mask), mutable_data<int64_t>(removed), mutable_data<bool>(keep), count, words);
+  gpu::launch(nms_mask_kernel<T>, {grid, kNmsTile, stream}, data<T>(boxes),
+              mutable_data<int64_t>(mask), count, words, static_cast<T>(iou_threshold),
+              static_cast<T>(offset));
+  gpu::launch(nms_reduce_kernel, {1, kNmsReduceSize, stream}, data<int64_t>(mask),
+              mutable_data<int64_t>(removed), mutable_data<bool>(keep), count, words);
 }
 
 Tensor nms_gpu(const Tensor& boxes, double iou_threshold, int64_t offset) {

@@ -17,10 +17,9 @@ Tensor roi_align_gpu(const Tensor& input, const Tensor& rois, int64_t bins_y, in
   if (output.numel() == 0) return output;
   MMCV_DISPATCH_GPU("roi_align", input.scalar_type(), [&] {
     using acc_t = typename gpu::Accumulate<scalar_t>::type;
-    roi_align_kernel<scalar_t>
-        <<<gpu::blocks_for(output.numel()), gpu::kBlockSize, 0, current_stream(input)>>>(
-            data<scalar_t>(input), data<acc_t>(rois), mutable_data<scalar_t>(output), size,
-            RoiAlignOptions{spatial_scale, sampling_ratio, largest, aligned});
+    gpu::launch(roi_align_kernel<scalar_t>, threads_for(output.numel(), input),
+                data<scalar_t>(input), data<acc_t>(rois), mutable_data<scalar_t>(output), size,
+                RoiAlignOptions{spatial_scale, sampling_ratio, largest, aligned});
   });
   check_launch("roi_align");
   return output;
@@ -41,10 +40,9 @@ Tensor roi_align_backward_gpu(const Tensor& grad_output, const Tensor& input, co
   MMCV_DISPATCH_GPU("roi_align_backward", grad_output.scalar_type(), [&] {
     using acc_t = typename gpu::Accumulate<scalar_t>::type;
     const auto launch = [&](auto kernel, auto* sums) {
-      kernel<<<gpu::blocks_for(grad_output.numel()), gpu::kBlockSize, 0,
-               current_stream(grad_output)>>>(
-          data<scalar_t>(grad_output), data<scalar_t>(input), data<acc_t>(rois), scale, sums, size,
-          RoiAlignOptions{spatial_scale, sampling_ratio, largest, aligned});
+      gpu::launch(kernel, threads_for(grad_output.numel(), grad_output),
+                  data<scalar_t>(grad_output), data<scalar_t>(input), data<acc_t>(rois), scale,
+                  sums, size, RoiAlignOptions{spatial_scale, sampling_ratio, largest, aligned});
     };
     if (scale != nullptr) {
       launch(roi_align_backward_kernel<scalar_t, int64_t>, mutable_data<int64_t>(grad_input));

@@ -15,12 +15,11 @@ Tensor launch(const Tensor* grad_output, const Tensor& input, const Tensor& targ
   if (output.numel() == 0) return output;
   MMCV_DISPATCH_GPU("sigmoid_focal_loss", input.scalar_type(), [&] {
     using acc_t = typename gpu::Accumulate<scalar_t>::type;
-    sigmoid_focal_loss_kernel<scalar_t>
-        <<<gpu::blocks_for(input.numel()), gpu::kBlockSize, 0, current_stream(input)>>>(
-            grad_output ? data<scalar_t>(*grad_output) : nullptr, data<scalar_t>(input),
-            data<int64_t>(target), weight ? data<scalar_t>(*weight) : nullptr,
-            mutable_data<scalar_t>(output), input.size(0), input.size(1),
-            Focal<acc_t>{static_cast<acc_t>(gamma), static_cast<acc_t>(alpha)});
+    gpu::launch(sigmoid_focal_loss_kernel<scalar_t>, threads_for(input.numel(), input),
+                grad_output ? data<scalar_t>(*grad_output) : nullptr, data<scalar_t>(input),
+                data<int64_t>(target), weight ? data<scalar_t>(*weight) : nullptr,
+                mutable_data<scalar_t>(output), input.size(0), input.size(1),
+                Focal<acc_t>{static_cast<acc_t>(gamma), static_cast<acc_t>(alpha)});
   });
   check_launch("sigmoid_focal_loss");
   return output;

@@ -35,8 +35,8 @@ Tensor transform_points_gpu(const Tensor& points, const Tensor& matrices) {
   MMCV_DISPATCH_GPU("transform_points", points.scalar_type(), [&] {
     using acc_t = typename gpu::Accumulate<scalar_t>::type;
     const auto launch = [&](auto kernel) {
-      kernel<<<gpu::blocks_for(layout.total), gpu::kBlockSize, 0, current_stream(points)>>>(
-          data<scalar_t>(points), data<acc_t>(matrices), mutable_data<scalar_t>(output), layout);
+      gpu::launch(kernel, threads_for(layout.total, points), data<scalar_t>(points),
+                  data<acc_t>(matrices), mutable_data<scalar_t>(output), layout);
     };
     if (D == 3 && R == 3 && C == 3) {
       launch(transform_points_kernel<scalar_t, 3, 3, false>);

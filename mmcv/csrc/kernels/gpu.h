@@ -1,10 +1,15 @@
 // The only file that knows the vendor. Kernels are written against what it defines; CUDA and HIP
-// compile the same sources.
+// compile the same sources, and so does a host compiler, for tests/mmcv/simt.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
-#if defined(__HIP__) || defined(__HIPCC__)
+#if defined(MMCV_SIMT)
+
+#include "simt.h"
+
+#elif defined(__HIP__) || defined(__HIPCC__)
 
 #include <hip/hip_bf16.h>
 #include <hip/hip_fp16.h>
@@ -25,8 +30,28 @@ constexpr int kWaveSize = 64;
 constexpr int kWaveSize = 32;
 #endif
 template <typename T>
+__device__ inline T shuffle(T value, int lane) {
+  return __shfl(value, lane);
+}
+template <typename T>
+__device__ inline T shuffle_up(T value, int lanes) {
+  return __shfl_up(value, lanes);
+}
+template <typename T>
+__device__ inline T shuffle_down(T value, int lanes) {
+  return __shfl_down(value, lanes);
+}
+template <typename T>
 __device__ inline T shuffle_xor(T value, int mask) {
   return __shfl_xor(value, mask);
+}
+__device__ inline uint64_t ballot(bool condition) { return __ballot(condition); }
+__device__ inline int count_bits(uint64_t bits) { return __popcll(bits); }
+__device__ inline int lowest_bit(uint64_t bits) { return __ffsll(bits) - 1; }
+// Waits for what was queued before.
+inline void copy_to_host(void* target, const void* source, size_t bytes, Stream stream) {
+  static_cast<void>(hipMemcpyAsync(target, source, bytes, hipMemcpyDeviceToHost, stream));
+  static_cast<void>(hipStreamSynchronize(stream));
 }
 }  // namespace gpu
 
@@ -45,10 +70,61 @@ inline const char* last_error() {
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 constexpr int kWaveSize = 32;
-// All lanes of the wave must take part.
+// All lanes of the wave must take part in what follows, up to the end of this part.
+constexpr unsigned kAllLanes = 0xffffffffu;
+template <typename T>
+__device__ inline T shuffle(T value, int lane) {
+  return __shfl_sync(kAllLanes, value, lane);
+}
+template <typename T>
+__device__ inline T shuffle_up(T value, int lanes) {
+  return __shfl_up_sync(kAllLanes, value, lanes);
+}
+template <typename T>
+__device__ inline T shuffle_down(T value, int lanes) {
+  return __shfl_down_sync(kAllLanes, value, lanes);
+}
 template <typename T>
 __device__ inline T shuffle_xor(T value, int mask) {
-  return __shfl_xor_sync(0xffffffffu, value, mask);
+  return __shfl_xor_sync(kAllLanes, value, mask);
+}
+__device__ inline uint64_t ballot(bool condition) { return __ballot_sync(kAllLanes, condition); }
+__device__ inline int count_bits(uint64_t bits) { return __popcll(bits); }
+__device__ inline int lowest_bit(uint64_t bits) {
+  return __ffsll(static_cast<long long>(bits)) - 1;
+}
+// Waits for what was queued before.
+inline void copy_to_host(void* target, const void* source, size_t bytes, Stream stream) {
+  cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToHost, stream);
+  cudaStreamSynchronize(stream);
+}
+}  // namespace gpu
+
+#endif
+
+#if !defined(MMCV_SIMT)
+
+namespace gpu {
+// What a launch asks for beyond the block that the kernel declares: `launch(kernel, {blocks,
+// threads, stream, shared_bytes}, arguments...)`.
+struct Launch {
+  dim3 blocks;
+  dim3 threads;
+  Stream stream;
+  size_t shared_bytes = 0;
+};
+
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), const Launch& how, const Arguments&... arguments) {
+  kernel<<<how.blocks, how.threads, how.shared_bytes, how.stream>>>(
+      static_cast<Parameters>(arguments)...);
+}
+
+// Shared memory of the size that the launch asked for.
+template <typename T>
+__device__ inline T* dynamic_shared() {
+  extern __shared__ double mmcv_dynamic_shared[];
+  return reinterpret_cast<T*>(mmcv_dynamic_shared);
 }
 }  // namespace gpu
 
@@ -122,6 +198,16 @@ __device__ inline void atomic_add(double* target, double value) { atomicAdd(targ
 // Two's complement: adding as unsigned is adding as signed.
 __device__ inline void atomic_add(int64_t* target, int64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(target), static_cast<unsigned long long>(value));
+}
+
+__device__ inline int lane_index() { return static_cast<int>(threadIdx.x % kWaveSize); }
+
+// Sum over the wave; every lane gets it. All lanes must take part.
+template <typename T>
+__device__ inline T wave_sum(T value) {
+#pragma unroll
+  for (int mask = kWaveSize / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  return value;
 }
 
 constexpr int kBlockSize = 256;
