@@ -10,6 +10,7 @@ from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS
 from mmengine.structures import InstanceData
 
+from .augmentation import UNCHANGED, SceneTransform
 from .can_bus import absolute_can_bus, relative_can_bus
 from .classes import CAMERAS, CLASSES
 from .info import files_root, lidar2img, load_infos
@@ -42,6 +43,8 @@ class NuScenesSequenceDataset(BaseDataset):
         use_valid_flag: train with boxes that hold a lidar or radar point only.
         need_can_bus: fail at once if no key frame has CAN bus messages (single scenes may lack them); else the
             acceleration, rotation rate and velocity in `can_bus` are zeros.
+        mirror: training: show half of the queues mirrored, left for right.
+        max_turn_degrees: training: turn the lidar frame of a queue by up to this, either way.
 
     An item is dict(inputs=dict(img=(T, N_cam, 3, h, w)), data_samples=Det3DDataSample), img float32, or uint8 if the
     pipeline leaves it so. The metainfo has, per frame, `lidar2img` (T, N_cam, 4, 4), `can_bus` (T, 18),
@@ -64,9 +67,13 @@ class NuScenesSequenceDataset(BaseDataset):
         pc_range: Sequence[float] = (-51.2, -51.2, -5.0, 51.2, 51.2, 3.0),
         use_valid_flag: bool = True,
         need_can_bus: bool = False,
+        mirror: bool = False,
+        max_turn_degrees: float = 0.0,
     ) -> None:
         if queue_length < 1:
             raise ValueError(f"queue_length must be at least 1, got {queue_length}")
+        self.mirror = mirror
+        self.max_turn_degrees = max_turn_degrees
         self.split = split
         self.queue_length = queue_length
         self.classes = tuple(classes)
@@ -110,7 +117,8 @@ class NuScenesSequenceDataset(BaseDataset):
         for _ in range(min(10 * len(self), MAX_TRIES)):
             infos = [self.get_data_info(i) for i in self._queue(index, rng)]
             if all(len(self.boxes(info)[0]) for info in infos):
-                return self._item(infos, rng)
+                seen_from = SceneTransform.draw(rng, self.mirror, self.max_turn_degrees)
+                return self._item(infos, rng, seen_from)
             index = int(rng.integers(len(self)))
         raise ValueError(
             f"{self.data_root}: no queue of {self.queue_length} key frames found in which every frame has a box of "
@@ -122,10 +130,15 @@ class NuScenesSequenceDataset(BaseDataset):
         history = np.delete(history, rng.integers(self.queue_length))
         return [*np.maximum(history, 0).tolist(), index]
 
-    def _item(self, infos: list[dict], rng: np.random.Generator) -> dict[str, Any]:
-        frames = [self.pipeline(self._frame(info, rng)) for info in infos]
+    def _item(
+        self,
+        infos: list[dict],
+        rng: np.random.Generator,
+        seen_from: SceneTransform = UNCHANGED,
+    ) -> dict[str, Any]:
+        frames = [seen_from.frame(self.pipeline(self._frame(info, rng))) for info in infos]
         scenes = [info["scene_token"] for info in infos]
-        can_bus = np.stack([absolute_pose(info) for info in infos])
+        can_bus = np.stack([absolute_pose(info, seen_from) for info in infos])
         relative, exists = relative_can_bus(can_bus, scenes)
         current = infos[-1]
         sample = Det3DDataSample(
@@ -143,7 +156,7 @@ class NuScenesSequenceDataset(BaseDataset):
                 "ori_lidar2img": self._projections(current),
             }
         )
-        boxes, labels = self.boxes(current)
+        boxes, labels = self.boxes(current, seen_from)
         sample.gt_instances_3d = InstanceData(
             bboxes_3d=LiDARInstance3DBoxes(torch.from_numpy(boxes), box_dim=BOX_SIZE),
             labels_3d=torch.from_numpy(labels),
@@ -171,7 +184,9 @@ class NuScenesSequenceDataset(BaseDataset):
     def _projections(self, info: dict) -> np.ndarray:
         return np.stack([lidar2img(info["images"][camera]) for camera in CAMERAS])
 
-    def boxes(self, info: dict) -> tuple[np.ndarray, np.ndarray]:
+    def boxes(
+        self, info: dict, seen_from: SceneTransform = UNCHANGED
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Ground truth of a key frame: boxes (n, 9) float32 as mmdet3d's lidar boxes, and labels (n,) int64.
 
         Unknown velocities become 0. In training, boxes that the model should not learn are left out.
@@ -181,20 +196,19 @@ class NuScenesSequenceDataset(BaseDataset):
         for instance in info["instances"]:
             label = self.label_of_category.get(instance["bbox_label_3d"], -1)
             x, y, z, length, width, height, yaw = (float(v) for v in instance["bbox_3d"])
-            wanted = self.test_mode or (
-                (instance["bbox_3d_isvalid"] or not self.use_valid_flag)
-                and x0 < x < x1
-                and y0 < y < y1
-            )
-            if label < 0 or not wanted:
+            learned = instance["bbox_3d_isvalid"] or not self.use_valid_flag
+            if label < 0 or not (learned or self.test_mode):
                 continue
             velocity = np.nan_to_num(np.asarray(instance["velocity"], dtype=np.float64)[:2])
             boxes.append([x, y, z - height / 2, length, width, height, yaw, *velocity])
             labels.append(label)
-        return (
-            np.array(boxes, dtype=np.float32).reshape(-1, BOX_SIZE),
-            np.array(labels, dtype=np.int64),
-        )
+        boxes = seen_from.boxes(np.array(boxes, dtype=np.float64).reshape(-1, BOX_SIZE))
+        boxes, labels = boxes.astype(np.float32), np.array(labels, dtype=np.int64)
+        if self.test_mode:
+            return boxes, labels
+        x, y = boxes[:, 0], boxes[:, 1]
+        inside = (x0 < x) & (x < x1) & (y0 < y) & (y < y1)
+        return boxes[inside], labels[inside]
 
 
 def in_order(infos: Sequence[dict]) -> list[dict]:
@@ -206,7 +220,8 @@ def in_order(infos: Sequence[dict]) -> list[dict]:
     return sorted(infos, key=lambda i: (start[i["scene_token"]], i["scene_token"], i["timestamp"]))
 
 
-def absolute_pose(info: dict) -> np.ndarray:
+def absolute_pose(info: dict, seen_from: SceneTransform = UNCHANGED) -> np.ndarray:
     """The can_bus vector (18,) of a key frame, see `can_bus`."""
     translation = np.asarray(info["ego2global"], dtype=np.float64)[:3, 3]
-    return absolute_can_bus(info["can_bus"], translation, info["ego2global_rotation"])
+    pose = seen_from.pose(translation, info["ego2global_rotation"])
+    return absolute_can_bus(seen_from.can_bus(info["can_bus"]), *pose)

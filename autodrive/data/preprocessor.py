@@ -20,16 +20,18 @@ class MultiViewImagePreprocessor(BaseDataPreprocessor):
     def __init__(
         self, mean: Sequence[float], std: Sequence[float], to_rgb: bool, divisor: int = 32
     ) -> None:
-        super().__init__()
+        super().__init__(non_blocking=True)
         self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
         self.to_rgb = to_rgb
         self.divisor = divisor
 
     def forward(self, data: dict, training: bool = False) -> dict:
-        """`inputs["img"]`: tensors (T, N_cam, 3, h, w) uint8 BGR → float32 on the model's device."""
-        data = self.cast_data(data)
-        images = data["inputs"]["img"]
+        """`inputs["img"]`: tensors (T, N_cam, 3, h, w) uint8 BGR → float32 on the model's device.
+
+        Data samples stay on the CPU: their many small tensors would each wait for the GPU.
+        """
+        images = self.cast_data(data["inputs"]["img"])
         return {**data, "inputs": {"img": [self._prepare(image) for image in images]}}
 
     def _prepare(self, image: torch.Tensor) -> torch.Tensor:

@@ -210,11 +210,12 @@ class ProgressHook(Hook):
             "lr": runner.optim_wrapper.optimizer.param_groups[0]["lr"],
             "seconds": round(time.monotonic() - self.start, 3),
         }
-        if "train/grad_norm" in runner.message_hub.log_scalars:
-            norm = runner.message_hub.get_scalar("train/grad_norm").current()
-            row["grad_norm"] = round(float(norm), 4)
-        names = list(outputs or {})
-        values = [outputs[name].detach().float() for name in names]
+        scalars = dict(outputs or {})
+        norm = getattr(runner.optim_wrapper, "grad_norm", None)
+        if norm is not None:
+            scalars["grad_norm"] = norm
+        names = list(scalars)
+        values = [scalars[name].detach().float() for name in names]
         self.pending.append((row, names, torch.stack(values) if values else torch.empty(0)))
         if len(self.pending) == ROWS_AT_ONCE:
             self._write_rows()

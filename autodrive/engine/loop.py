@@ -1,5 +1,7 @@
 """Training that goes on after an interruption at the very sample where it stopped."""
 
+import gc
+
 from mmengine.dist import get_world_size
 from mmengine.registry import LOOPS
 from mmengine.runner.base_loop import BaseLoop
@@ -55,6 +57,7 @@ class TrainLoop(BaseLoop):
     def run(self) -> nn.Module:
         runner = self.runner
         runner.call_hook("before_train")
+        gc.freeze()  # what is there now stays until the end: no need to walk over it again and again
         seen = self._iter * self.dataloader.batch_size * get_world_size()
         self.dataloader.sampler.start = seen
         batches = iter(self.dataloader)
@@ -71,6 +74,7 @@ class TrainLoop(BaseLoop):
             due = self._epoch % self.val_interval == 0 or self._iter == self.max_iters
             if due and runner.val_loop is not None:
                 runner.val_loop.run()
+        gc.unfreeze()
         runner.call_hook("after_train")
         return runner.model
 

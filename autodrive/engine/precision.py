@@ -15,14 +15,10 @@ The last two do something on ROCm only, and a variable that is set in the enviro
 import os
 import platform
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from mmengine.dist import is_main_process
-from mmengine.optim import OptimWrapper
-from mmengine.registry import OPTIM_WRAPPERS
 from torch import nn
 
 DEFAULTS = {
@@ -33,17 +29,6 @@ DEFAULTS = {
     "tunable_op": "",
 }
 CONVOLUTIONAL_PARTS = ("img_backbone", "img_neck")
-
-
-@OPTIM_WRAPPERS.register_module()
-class BF16OptimWrapper(OptimWrapper):
-    """Forward passes of training under bf16 autocast, on GPU or CPU; no loss scaling, bf16 has fp32's range."""
-
-    @contextmanager
-    def optim_context(self, model: nn.Module) -> Iterator[None]:
-        device = next(model.parameters()).device.type
-        with super().optim_context(model), torch.autocast(device, torch.bfloat16):
-            yield
 
 
 def speed_options(config: dict) -> dict:

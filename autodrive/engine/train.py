@@ -17,6 +17,7 @@ import torch
 from mmengine.config import Config, DictAction
 from mmengine.dist import is_main_process, master_only
 from mmengine.hooks import ParamSchedulerHook
+from mmengine.optim import OptimWrapper
 from torch import nn
 
 from .checkpoint import check_shapes, latest_checkpoint, numbered_checkpoints, read_checkpoint
@@ -30,8 +31,9 @@ from .hooks import (
 )
 from .loop import TrainLoop
 from .memory import SharedMemoryHook
+from .optim_wrapper import TrainingOptimWrapper
 from .parameter_groups import GroupedOptimWrapperConstructor
-from .precision import BF16OptimWrapper, cpu_has_bf16, set_environment, speed_options, speed_up
+from .precision import cpu_has_bf16, set_environment, speed_options, speed_up
 
 # A collective may wait for the first process to compute the metrics of a whole dataset.
 PATIENCE = datetime.timedelta(hours=2)
@@ -213,8 +215,8 @@ def build_runner(
     if config.speed.bf16 and not torch.cuda.is_available() and not cpu_has_bf16():
         print("this CPU has no bf16 instructions: training in fp32")
         config.speed.bf16 = False
-    if config.speed.bf16:
-        config.optim_wrapper.type = BF16OptimWrapper.__name__
+    if config.speed.bf16 or config.optim_wrapper.type in (OptimWrapper, "OptimWrapper"):
+        config.optim_wrapper.update(type=TrainingOptimWrapper.__name__, bf16=config.speed.bf16)
     config.optim_wrapper.setdefault("constructor", GroupedOptimWrapperConstructor.__name__)
 
     hooks = [

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from autodrive.data.can_bus import HEADING
+from autodrive.engine.transfer import upload
 
 
 def ego_shift(
@@ -39,7 +40,7 @@ def rotate_bev(
     """
     bev_h, bev_w = bev_shape
     device = bev.device
-    angle = torch.as_tensor(np.deg2rad(degrees), dtype=torch.float64, device=device).view(-1, 1, 1)
+    angle = upload(np.deg2rad(degrees), device, torch.float64).view(-1, 1, 1)
     v = torch.arange(bev_h, dtype=torch.float64, device=device).view(1, -1, 1) + 0.5 - center[1]
     u = torch.arange(bev_w, dtype=torch.float64, device=device).view(1, 1, -1) + 0.5 - center[0]
     col = (center[0] + u * angle.cos() - v * angle.sin() - 0.5).round().long()

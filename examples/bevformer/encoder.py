@@ -4,6 +4,7 @@ import torch
 from mmcv.cnn.bricks.transformer import FFN
 from torch import Tensor, nn
 
+from autodrive.engine.transfer import on_side_stream, upload
 from autodrive.geometry.projection import pillar_points, project_points
 
 from .spatial_cross_attention import CameraTokens, SpatialCrossAttention, VisibleCells
@@ -129,12 +130,24 @@ class BEVEncoder(nn.Module):
         Returns:
             (B, L, C) the BEV.
         """
-        cells = VisibleCells.collect(*project_points(self.pillars, lidar2img, img_shape))
+        cells = self.visible_cells(lidar2img, img_shape)
         references = self.references(shift, prev_bev is not None, has_prev)
         x = query
         for layer in self.layers:
             x = layer(x, pos, prev_bev, query, has_prev, references, self.bev_shape, cameras, cells)
         return x
+
+    def visible_cells(self, lidar2img: Tensor, img_shape: tuple[int, int]) -> VisibleCells:
+        """The cells that each camera sees; does not wait for the backbone if poses are on the CPU."""
+        device = self.pillars.device
+
+        def collect() -> tuple[Tensor, ...]:
+            poses = upload(lidar2img, device, torch.float32)
+            return VisibleCells.collect(*project_points(self.pillars, poses, img_shape)).tensors()
+
+        if lidar2img.device == device:
+            return VisibleCells(*collect())
+        return VisibleCells(*on_side_stream(device, collect))
 
     def references(self, shift: Tensor, any_prev: bool, has_prev: Tensor | None) -> Tensor:
         """Reference points (B, L, 2 maps, 2) of temporal self-attention."""

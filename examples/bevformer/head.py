@@ -8,6 +8,7 @@ from mmdet3d.structures import LiDARInstance3DBoxes
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
+from autodrive.engine.transfer import upload
 from autodrive.geometry.boxes import (
     LIDAR_BOX_SIZE,
     NETWORK_BOX_SIZE,
@@ -203,16 +204,17 @@ class BEVFormerHead(nn.Module):
         """Losses of every decoder layer; the same keys whether or not there is any ground truth.
 
         Args:
-            gt_labels: per sample (n,) int64.
-            gt_boxes: per sample (n, 9) lidar boxes.
+            gt_labels: per sample (n,) int64; best on the CPU, to be uploaded together.
+            gt_boxes: per sample (n, 9) lidar boxes; best on the CPU.
             tokens: sample tokens, for errors.
         """
         logits, boxes = detections.logits, detections.boxes
-        targets = [lidar_to_network_boxes(gt.to(boxes)) for gt in gt_boxes]
-        labels = [gt.to(logits.device) for gt in gt_labels]
-        matched = match(logits, boxes, labels, targets, tokens, self.class_weight, self.box_weight)
-        padded_labels = nn.utils.rnn.pad_sequence([_with_row(x) for x in labels], batch_first=True)
-        padded_boxes = nn.utils.rnn.pad_sequence([_with_row(x) for x in targets], batch_first=True)
+        targets = [lidar_to_network_boxes(gt.float()) for gt in gt_boxes]
+        matched = match(
+            logits, boxes, gt_labels, targets, tokens, self.class_weight, self.box_weight
+        )
+        padded_labels = upload(_padded(gt_labels), logits.device, torch.int64)
+        padded_boxes = upload(_padded(targets), logits.device, torch.float32)
         factor = averaging_factor((matched[0] >= 0).sum())
         last = len(logits) - 1
         losses = {}
@@ -263,6 +265,7 @@ class BEVFormerHead(nn.Module):
         ]
 
 
-def _with_row(x: Tensor) -> Tensor:
-    """A row of zeros for a sample without ground truth, so that there is something to gather."""
-    return x if len(x) else x.new_zeros(1, *x.shape[1:])
+def _padded(rows: list[Tensor]) -> Tensor:
+    """(B, n, ...) for rows of the longest sample, at least one so that there is something to gather."""
+    filled = [x if len(x) else x.new_zeros(1, *x.shape[1:]) for x in rows]
+    return nn.utils.rnn.pad_sequence(filled, batch_first=True)

@@ -4,6 +4,9 @@ import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from autodrive.engine.transfer import upload
 
 # Numbers of a network box that take part in matching: all but the velocity.
 MATCHED_NUMBERS = 8
@@ -34,8 +37,8 @@ def match(
     Args:
         logits: (layers, B, Q, classes).
         boxes: (layers, B, Q, 10) network boxes; the cost is their L1 distance without the velocity.
-        gt_labels: per sample (n,) int64.
-        gt_boxes: per sample (n, 10) network boxes.
+        gt_labels: per sample (n,) int64, on any device.
+        gt_boxes: per sample (n, 10) network boxes, on any device.
         tokens: sample tokens, for the error.
 
     Returns:
@@ -47,16 +50,14 @@ def match(
     """
     layers, B, Q, _ = logits.shape
     counts = [len(labels) for labels in gt_labels]
-    matched = torch.full((layers, B, Q), -1, dtype=torch.int64)
+    matched = np.full((layers, B, Q), -1)
     longest = max(counts, default=0)
     if longest == 0 or Q == 0:
-        return matched.to(logits.device)
+        return upload(matched, logits.device, torch.int64)
 
-    labels = gt_labels[0].new_zeros(B, longest)
-    targets = boxes.new_zeros(B, longest, MATCHED_NUMBERS, dtype=torch.float32)
-    for b, n in enumerate(counts):
-        labels[b, :n] = gt_labels[b]
-        targets[b, :n] = gt_boxes[b][:, :MATCHED_NUMBERS]
+    labels = upload(pad_sequence(gt_labels, batch_first=True), logits.device, torch.int64)
+    targets = upload(pad_sequence(gt_boxes, batch_first=True), logits.device, torch.float32)
+    targets = targets[..., :MATCHED_NUMBERS]
     class_cost = focal_cost(logits.float()).gather(
         -1, labels[None, :, None].expand(layers, B, Q, -1)
     )
@@ -71,8 +72,8 @@ def match(
                 _raise_non_finite(pair, tokens[b], layer, gt_boxes[b])
             # Few rows and many columns: twice as fast as the other way round.
             cols, rows = linear_sum_assignment(pair.sum(0).T)
-            matched[layer, b, rows] = torch.from_numpy(cols)
-    return matched.to(logits.device)
+            matched[layer, b, rows] = cols
+    return upload(matched, logits.device, torch.int64)
 
 
 def _raise_non_finite(pair: np.ndarray, token: str, layer: int, gt_boxes: Tensor) -> None:

@@ -18,7 +18,7 @@ from .head import BEVFormerHead, Detections
 
 @dataclass(frozen=True)
 class FrameGeometry:
-    """One frame of a batch: lidar2img (B, N_cam, 4, 4) float32, can_bus (B, 18), relative."""
+    """One frame of a batch, on the CPU: lidar2img (B, N_cam, 4, 4) float32, can_bus (B, 18)."""
 
     lidar2img: Tensor
     can_bus: np.ndarray
@@ -137,7 +137,7 @@ class BEVFormer(BaseModel):
         current = images[:, -1]
         if self.grid_mask is not None:
             current = self.grid_mask(current)
-        geometry = frame_geometry(data_samples, -1, images.device)
+        geometry = frame_geometry(data_samples, -1)
         features = self.extract_features(current)
         bev = self.encode(features, geometry, img_shape, prev_bev, exists[:, -1])
         return self.pts_bbox_head.decode(bev)
@@ -154,7 +154,7 @@ class BEVFormer(BaseModel):
         bev = None
         for t in range(T):
             frame = [level.unflatten(0, (B, T))[:, t] for level in features]
-            geometry = frame_geometry(data_samples, t, images.device)
+            geometry = frame_geometry(data_samples, t)
             bev = self.encode(frame, geometry, tuple(images.shape[-2:]), bev, exists[:, t])
         self.train(was_training)
         return bev
@@ -170,7 +170,7 @@ class BEVFormer(BaseModel):
         for members in rounds([sample.scene_token[-1] for sample in data_samples]):
             samples = [data_samples[i] for i in members]
             remembered = [self._recall(sample, memory) for sample in samples]
-            geometry = frame_geometry(samples, -1, images.device)
+            geometry = frame_geometry(samples, -1)
             absolute = geometry.can_bus.copy()
             for row, past in zip(geometry.can_bus, remembered):
                 row[POSITION] = 0 if past is None else row[POSITION] - past.position
@@ -247,10 +247,8 @@ def check_metainfo(data_samples: list[Det3DDataSample], shape: tuple[int, ...]) 
                 )
 
 
-def frame_geometry(
-    data_samples: list[Det3DDataSample], t: int, device: torch.device
-) -> FrameGeometry:
+def frame_geometry(data_samples: list[Det3DDataSample], t: int) -> FrameGeometry:
     """Poses of frame t of every sample; new arrays."""
     lidar2img = np.stack([np.asarray(sample.lidar2img[t]) for sample in data_samples])
     can_bus = np.stack([np.array(sample.can_bus[t], dtype=np.float64) for sample in data_samples])
-    return FrameGeometry(torch.as_tensor(lidar2img.astype(np.float32), device=device), can_bus)
+    return FrameGeometry(torch.from_numpy(lidar2img.astype(np.float32)), can_bus)

@@ -23,6 +23,9 @@ class VisibleCells:
     uv: Tensor
     num_cams: Tensor
 
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.index, self.valid, self.uv, self.num_cams
+
     @classmethod
     def collect(cls, uv: Tensor, visible: Tensor) -> "VisibleCells":
         """From pillar points uv (B, N_cam, L, heights, 2) and visible (B, N_cam, L, heights)."""

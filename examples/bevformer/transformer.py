@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from autodrive.data.can_bus import CAN_BUS_SIZE, HEADING_DEGREES
+from autodrive.engine.transfer import upload
 
 from .decoder import Decoder
 from .deformable_attention import init_projection, level_tensors
@@ -85,7 +86,7 @@ class PerceptionTransformer(nn.Module):
         """can_bus (B, 18) → (B, C) in float32: its degrees and metres do not survive bf16."""
         device = self.level_embeds.device
         with torch.autocast(device.type, enabled=False):
-            return self.can_bus_mlp(torch.as_tensor(can_bus, dtype=torch.float32, device=device))
+            return self.can_bus_mlp(upload(can_bus, device, torch.float32))
 
     def encode(
         self,
@@ -114,13 +115,13 @@ class PerceptionTransformer(nn.Module):
         """
         device = queries.device
         shift = ego_shift(can_bus, self.pc_range, *self.bev_shape)
-        shift = torch.as_tensor(shift, dtype=torch.float32, device=device)
+        shift = upload(shift, device, torch.float32)
         mask = None
         if prev_bev is not None and has_prev is not None:
             if not has_prev.any():
                 prev_bev = None
             elif not has_prev.all():
-                mask = torch.as_tensor(has_prev, device=device)
+                mask = upload(has_prev, device, torch.bool)
         if prev_bev is not None:
             prev_bev = rotate_bev(
                 prev_bev, can_bus[:, HEADING_DEGREES], self.rotate_center, self.bev_shape

@@ -34,7 +34,11 @@ model.merge(
 )
 test_pipeline = [dict(type=LoadMultiViewImages, width=800)]
 train_dataloader.merge(
-    dict(batch_size=4, num_workers=14, dataset=dict(pipeline=test_pipeline, queue_length=2))
+    dict(
+        batch_size=8,
+        num_workers=12,
+        dataset=dict(pipeline=test_pipeline, queue_length=2, mirror=True, max_turn_degrees=10.0),
+    )
 )
 val_dataloader.merge(dict(dataset=dict(pipeline=test_pipeline)))
 
@@ -44,7 +48,7 @@ max_epochs = 40
 train_cfg.update(dict(max_epochs=max_epochs, val_interval=max_epochs))
 optim_wrapper.merge(
     dict(
-        optimizer=dict(lr=4e-4),
+        optimizer=dict(lr=5e-4, fused=True),
         paramwise_cfg=dict(custom_keys={"img_backbone": dict(lr_mult=1.0)}),
     )
 )
