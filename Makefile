@@ -1,5 +1,6 @@
 # make demo   set everything up, make a small dataset, train BEVFormer on it, evaluate, draw pictures
 # make test   set everything up, lint, run all tests
+# make hip-check   compile the ops for AMD GPUs in a throw-away toolchain, write what each kernel uses
 # make lint, make format, make setup, make clean
 #
 # Everything is installed into .venv. If the active Python has a torch (ROCm or CUDA builds come with the vendor's
@@ -14,13 +15,17 @@ MMCV   := $(shell find mmcv -type f -not -path '*/build/*' -not -name '*.pyc' 2>
 STAMPS := .venv/stamps
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint format setup clean
+.PHONY: demo test hip-check lint format setup clean
 
 demo: setup
 	$(BIN)/autodrive demo --out $(RUN) --install-seconds $(STAMPS)/seconds.json
 
 test: setup $(STAMPS)/dev lint
 	$(BIN)/python -m pytest tests
+	$(BIN)/python -m tests.mmcv.hip --optional --table build/hip/resources.md
+
+hip-check: setup $(STAMPS)/dev
+	$(BIN)/python -m tests.mmcv.hip
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .

@@ -123,7 +123,7 @@ def _ninja_file(
     ]
     gpu_sources = sorted((csrc / "gpu").glob("*.cu"))
     if tools.gpu and gpu_sources:
-        compiler, flags = _gpu_compile(tools.gpu, includes, env)
+        compiler, flags = gpu_compile_command(tools.gpu, includes, env)
         linker, extra = _gpu_link(tools.gpu, torch, tools.cxx, env)
         libraries.append(
             library(
@@ -142,7 +142,7 @@ def _cpu_arch_flags(env: Mapping[str, str]) -> list[str]:
     return [f"-march={arch}"] if arch else []
 
 
-def _gpu_compile(
+def gpu_compile_command(
     gpu: Gpu, includes: list[str], env: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
     if gpu.backend == "cuda":

@@ -47,7 +47,9 @@ __device__ inline T shuffle_xor(T value, int mask) {
 }
 __device__ inline uint64_t ballot(bool condition) { return __ballot(condition); }
 __device__ inline int count_bits(uint64_t bits) { return __popcll(bits); }
-__device__ inline int lowest_bit(uint64_t bits) { return __ffsll(bits) - 1; }
+__device__ inline int lowest_bit(uint64_t bits) {
+  return __ffsll(static_cast<unsigned long long>(bits)) - 1;
+}
 // Waits for what was queued before.
 inline void copy_to_host(void* target, const void* source, size_t bytes, Stream stream) {
   static_cast<void>(hipMemcpyAsync(target, source, bytes, hipMemcpyDeviceToHost, stream));

@@ -17,23 +17,59 @@ struct Point {
   T x, y;
 };
 
-// Keeps the part of a polygon where sign * (x or y) <= bound; returns its number of corners.
+// Twice the area of a polygon whose corners come one after the other.
 template <typename T>
-MMCV_HOST_DEVICE inline int clip(const Point<T>* polygon, int count, bool along_x, T sign, T bound,
-                                 Point<T>* result) {
-  int kept = 0;
-  for (int i = 0; i < count; ++i) {
-    const Point<T> from = polygon[i], to = polygon[(i + 1) % count];
-    const T before = bound - sign * (along_x ? from.x : from.y);
-    const T after = bound - sign * (along_x ? to.x : to.y);
-    if (before >= 0) result[kept++] = from;
-    if ((before > 0 && after < 0) || (before < 0 && after > 0)) {
-      const T t = before / (before - after);
-      result[kept++] = {from.x + t * (to.x - from.x), from.y + t * (to.y - from.y)};
-    }
+struct PolygonArea {
+  Point<T> first{}, previous{};
+  T twice = 0;
+  bool any = false;
+
+  MMCV_HOST_DEVICE void add(Point<T> corner) {
+    if (!any) first = corner;
+    any = true;
+    twice += (previous.x - first.x) * (corner.y - first.y) -
+             (previous.y - first.y) * (corner.x - first.x);
+    previous = corner;
   }
-  return kept;
-}
+  MMCV_HOST_DEVICE void close() {}
+};
+
+// Hands on the part of a polygon where sign * (x or y) <= bound. It remembers two corners and no
+// polygon, so that a chain of these stays in registers.
+template <typename T, typename Next>
+struct HalfPlane {
+  T sign, bound;
+  bool along_x;
+  Next& next;
+  Point<T> first{}, previous{};
+  bool any = false;
+
+  MMCV_HOST_DEVICE T inside_by(Point<T> corner) const {
+    return bound - sign * (along_x ? corner.x : corner.y);
+  }
+  // The edge from the previous corner, without its start.
+  MMCV_HOST_DEVICE void add_edge(Point<T> to, bool with_end) {
+    const T before = inside_by(previous), after = inside_by(to);
+    const bool crosses = (before > 0 && after < 0) || (before < 0 && after > 0);
+    const T t = crosses ? before / (before - after) : T(0);
+    const Point<T> crossing{previous.x + t * (to.x - previous.x),
+                            previous.y + t * (to.y - previous.y)};
+    MMCV_NO_UNROLL  // two calls would double the code at every half plane
+        for (int k = 0; k < 2; ++k) {
+      if (k == 0 ? crosses : with_end && after >= 0) next.add(k == 0 ? crossing : to);
+    }
+    previous = to;
+  }
+  MMCV_HOST_DEVICE void add(Point<T> corner) {
+    if (!any) first = previous = corner;
+    any = true;
+    add_edge(corner, true);
+  }
+  MMCV_HOST_DEVICE void close() {
+    if (any) add_edge(first, false);
+    next.close();
+  }
+};
 
 template <typename T>
 MMCV_HOST_DEVICE inline T intersection(const T* a, const T* b, T direction) {
@@ -42,23 +78,18 @@ MMCV_HOST_DEVICE inline T intersection(const T* a, const T* b, T direction) {
           sin_ab = std::sin(direction * (a[4] - b[4]));
   const T dx = a[0] - b[0], dy = a[1] - b[1];
   const Point<T> center{cos_b * dx + sin_b * dy, cos_b * dy - sin_b * dx};
-  Point<T> first[16], second[16];
-  const T corner_x[4] = {-1, 1, 1, -1}, corner_y[4] = {-1, -1, 1, 1};
+  PolygonArea<T> area;
+  HalfPlane<T, decltype(area)> bottom{-1, b[3] / 2, false, area};
+  HalfPlane<T, decltype(bottom)> top{1, b[3] / 2, false, bottom};
+  HalfPlane<T, decltype(top)> left{-1, b[2] / 2, true, top};
+  HalfPlane<T, decltype(left)> right{1, b[2] / 2, true, left};
+  MMCV_NO_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const T x = corner_x[i] * a[2] / 2, y = corner_y[i] * a[3] / 2;
-    first[i] = {center.x + cos_ab * x - sin_ab * y, center.y + sin_ab * x + cos_ab * y};
+    const T x = (i == 1 || i == 2 ? a[2] : -a[2]) / 2, y = (i < 2 ? -a[3] : a[3]) / 2;
+    right.add({center.x + cos_ab * x - sin_ab * y, center.y + sin_ab * x + cos_ab * y});
   }
-  int count = clip<T>(first, 4, true, 1, b[2] / 2, second);
-  count = clip<T>(second, count, true, -1, b[2] / 2, first);
-  count = clip<T>(first, count, false, 1, b[3] / 2, second);
-  count = clip<T>(second, count, false, -1, b[3] / 2, first);
-  T twice = 0;
-  for (int i = 1; i + 1 < count; ++i) {
-    const T ax = first[i].x - first[0].x, ay = first[i].y - first[0].y;
-    const T bx = first[i + 1].x - first[0].x, by = first[i + 1].y - first[0].y;
-    twice += ax * by - ay * bx;
-  }
-  return std::abs(twice) / 2;
+  right.close();
+  return std::abs(area.twice) / 2;
 }
 
 template <typename T>
